@@ -29,7 +29,8 @@ func TestTestPostShowsTheDecisionAndStoresNothing(t *testing.T) {
 	}))
 	defer receiver.Close()
 	h := newHarness(t, allowLocal)
-	a := h.register(`{"queue":"orders","url":"` + receiver.URL + `/hook?sig=SIGNED","enabled":false,"headers":{"X-Api-Key":"K3Y-VALUE","Authorization":"Bearer T0KEN"}}`)
+	a := h.register(`{"queue":"orders","url":"` + receiver.URL + `/hook?sig=SIGNED","enabled":false,"headers":{"X-Api-Key":"K3Y-VALUE","Authorization":"Bearer T0KEN"},
+		"signatures":{"http":{"algorithm":"hmac-sha256","components":["@method"]}}}`)
 	secret, target := a.text("secret"), "/api/v1/webhooks/"+a.text("id")
 
 	res := h.do(http.StatusOK, "POST", target+"/test", "")
@@ -42,6 +43,8 @@ func TestTestPostShowsTheDecisionAndStoresNothing(t *testing.T) {
 	if sent := res.get("request", "headers").(map[string]any); res.text("request", "method") != "POST" || !strings.HasPrefix(res.text("request", "url"), receiver.URL+"/hook") || res.text("request", "body") != string(body) ||
 		sent["X-Api-Key"] != redacted || sent["Authorization"] != redacted || sent["Webhook-Signature"] != redacted || sent["Webhook-Id"] != res.text("message_id") || sent["Pushlease-Attempt"] != "1" {
 		t.Errorf("it shows that it sent %v", res.get("request"))
+	} else if sent["Signature"] != redacted || sent["Content-Digest"] != nil || got.Header.Get("Content-Digest") != "" {
+		t.Errorf("with a digest that is not covered, and so not sent, it shows %v", sent)
 	}
 	res.wantNot(got.Header.Get("Webhook-Signature"))
 	if !strings.Contains(res.text("snippet"), "you sent [redacted]") {

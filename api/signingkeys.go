@@ -68,7 +68,7 @@ func (e *editor) readSigningKey(raw json.RawMessage, now time.Time) (key webhook
 // checkSigningKey has a key made where one is needed and none is there.
 func (e *editor) checkSigningKey(in web.Fields) {
 	if raw, given := in["signing_key"]; given && !web.IsNull(raw) && !e.reg.Signatures.NeedKey() {
-		e.fail("signing_key", "would sign nothing", `leave it out, or add "signatures":{"v1a":true}`)
+		e.fail("signing_key", "would sign nothing", `leave it out, or set "signatures":{"v1a":true} or {"http":{"algorithm":"ed25519"}}`)
 	}
 	if e.reg.Signatures.NeedKey() && len(e.reg.SigningKeys) == 0 {
 		e.reg.SigningKeys = []webhook.SigningKey{webhook.NewSigningKey(time.Now().UTC())}
@@ -113,7 +113,7 @@ func (a *API) rotateSigningKey(w http.ResponseWriter, r *http.Request) error {
 
 func addSigningKey(reg *tables.Registration, fresh webhook.SigningKey, now time.Time, overlap time.Duration, overlapField string) error {
 	if !reg.Signatures.NeedKey() {
-		return web.Invalid(web.Wrong("request", "is about a webhook that signs with no such key", `set "signatures":{"v1a":true} first, which makes one`))
+		return web.Invalid(web.Wrong("request", "is about a webhook that signs with no such key", `set "signatures":{"v1a":true} or {"http":{"algorithm":"ed25519"}} first, which makes one`))
 	}
 	keys, end := []webhook.SigningKey{fresh}, now.Add(overlap)
 	for _, old := range reg.SigningKeys {
@@ -176,7 +176,8 @@ func (p *publicKeys) forget() {
 	p.changes++
 }
 
-// of gives a webhook's keys. One caller reads, and the others wait for what comes of it.
+// of gives a webhook's keys. One caller reads, and the others wait for what comes of it. The one that reads gives what it read, kept or not:
+// while webhooks are changed all the time it would read for ever.
 func (p *publicKeys) of(ctx context.Context, id string, read func(context.Context) (map[string][]webhook.SigningKey, error)) ([]webhook.SigningKey, error) {
 	for {
 		p.mu.Lock()
@@ -188,8 +189,8 @@ func (p *publicKeys) of(ctx context.Context, id string, read func(context.Contex
 		if reading == nil {
 			p.reading = make(chan struct{})
 			p.mu.Unlock()
-			p.read(context.WithoutCancel(ctx), read) // who hangs up does not have it begin anew
-			continue
+			keys, err := p.read(context.WithoutCancel(ctx), read) // who hangs up does not have it begin anew
+			return keys[id], err
 		}
 		p.mu.Unlock()
 		select {
@@ -200,11 +201,11 @@ func (p *publicKeys) of(ctx context.Context, id string, read func(context.Contex
 	}
 }
 
-func (p *publicKeys) read(ctx context.Context, read func(context.Context) (map[string][]webhook.SigningKey, error)) {
+func (p *publicKeys) read(ctx context.Context, read func(context.Context) (map[string][]webhook.SigningKey, error)) (keys map[string][]webhook.SigningKey, err error) {
 	p.mu.Lock()
 	changes := p.changes
 	p.mu.Unlock()
-	keys, err := map[string][]webhook.SigningKey(nil), errors.New("reading the keys was cut off") // by a panic
+	err = errors.New("reading the keys was cut off") // by a panic
 	defer func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -216,7 +217,7 @@ func (p *publicKeys) read(ctx context.Context, read func(context.Context) (map[s
 	}()
 	ctx, cancel := context.WithTimeout(ctx, publicKeysTime)
 	defer cancel()
-	keys, err = read(ctx)
+	return read(ctx)
 }
 
 // jwk is a public key of Ed25519 (RFC 7517, RFC 8037), with the text that libraries of Standard Webhooks take.
@@ -235,7 +236,7 @@ type jwks struct {
 	Keys []jwk `json:"keys"`
 }
 
-// wellKnownKeys serves the public keys with which a webhook signs, to anybody: they are no secret, and receivers have no key of the API. They are of one
+// wellKnownKeys serves the public keys with which a webhook signs, to anybody who is let in without a key of the API: they are no secret, and receivers have none. They are of one
 // webhook each, so that a receiver does not take for its own what was signed for another one.
 func (a *API) wellKnownKeys(w http.ResponseWriter, r *http.Request) error {
 	if err := web.ReadQuery(r).Err(); err != nil {

@@ -146,12 +146,19 @@ func TestASignatureThatAReceiverEchoesIsNotRecorded(t *testing.T) {
 
 // What another version has written is no reason to send without a signature.
 func TestNothingIsSentWithASignatureThatIsNotKnown(t *testing.T) {
+	var hooks []*webhook.Webhook
 	for _, h := range []webhook.HMAC{{Preset: "other"}, {Header: "X-Signature", Algorithm: "sha1"}, {Header: "X-Signature", Encoding: "base32"}, {Header: "X-Signature", Signed: "url.body"}} {
+		hooks = append(hooks, withHMAC(h))
+	}
+	for _, h := range []webhook.HTTPSignature{{Algorithm: "other"}, {Algorithm: "hmac-sha256", Components: []string{"@method", "@query-param"}}, {Algorithm: "hmac-sha256", Components: []string{"@method", "content-length", "x-other"}}} {
+		hooks = append(hooks, withHTTP(h))
+	}
+	for _, w := range hooks {
 		receiver := webhooktest.NewReceiver(nil)
-		result := newSender(t, receiver.Dial).Send(t.Context(), withHMAC(h), message("x"))
+		result := newSender(t, receiver.Dial).Send(t.Context(), w, message("x"))
 		wantFailure(t, result, "request")
 		if len(receiver.Received()) > 0 {
-			t.Errorf("%+v: it was sent", h)
+			t.Errorf("%+v: it was sent", *w.Signatures)
 		}
 		receiver.Close()
 	}

@@ -56,6 +56,18 @@ func authorityOf(r *http.Request) string {
 	return strings.TrimSuffix(strings.ToLower(r.Host), map[string]string{"https": ":443", "http": ":80"}[r.URL.Scheme])
 }
 
+// components are what is covered.
+func (h *HTTPSignature) components() []string {
+	if len(h.Components) == 0 {
+		return defaultComponents
+	}
+	return h.Components
+}
+
+func canNotCover(name string) bool {
+	return derivedComponents[name] == nil && !slices.Contains(coveredHeaders, name)
+}
+
 func (h *HTTPSignature) problems() (all []*content.FieldError) {
 	add := func(part, problem, cure string) { all = append(all, wrongPart("http."+part, problem, cure)) }
 	if h.Algorithm != algorithmHMAC && h.Algorithm != algorithmEd25519 {
@@ -63,7 +75,7 @@ func (h *HTTPSignature) problems() (all []*content.FieldError) {
 	}
 	for i, name := range h.Components {
 		switch {
-		case derivedComponents[name] == nil && !slices.Contains(coveredHeaders, name):
+		case canNotCover(name):
 			add("components", "one of them can't be covered", "name some of @method, @target-uri, @authority, @scheme, @request-target, @path, @query, "+strings.Join(coveredHeaders, ", "))
 			return all
 		case slices.Contains(h.Components[:i], name):
@@ -84,9 +96,9 @@ func (h *HTTPSignature) problems() (all []*content.FieldError) {
 // last of them.
 func (s *Sender) signHTTP(w *Webhook, r *http.Request, keys []SigningKey, now time.Time, body []byte) error {
 	h := w.Signatures.HTTP
-	components := h.Components
-	if len(components) == 0 {
-		components = defaultComponents
+	components := h.components()
+	if slices.ContainsFunc(components, canNotCover) { // a row that another version has written
+		return invalid("the webhook has a signature that this version does not know", "set signatures")
 	}
 	if slices.Contains(components, "content-digest") {
 		sum := sha256.Sum256(body)
@@ -96,10 +108,7 @@ func (s *Sender) signHTTP(w *Webhook, r *http.Request, keys []SigningKey, now ti
 	if err != nil {
 		return err
 	}
-	base, input, err := signatureBase(r, components, fmt.Sprintf(`;created=%d;keyid="%s";alg="%s"`, now.Unix(), keyID, h.Algorithm))
-	if err != nil {
-		return err
-	}
+	base, input := signatureBase(r, components, fmt.Sprintf(`;created=%d;keyid="%s";alg="%s"`, now.Unix(), keyID, h.Algorithm))
 	r.Header[keySignatureInput] = []string{"sig1=" + input}
 	r.Header[keyHTTPSignature] = []string{"sig1=:" + base64.StdEncoding.EncodeToString(sign([]byte(base))) + ":"}
 	return nil
@@ -130,17 +139,15 @@ func hmacOf(key, text []byte) []byte {
 }
 
 // signatureBase is what is signed of a request (RFC 9421, section 2.5), and the input that says so: the components that it has, and params.
-func signatureBase(r *http.Request, components []string, params string) (base, input string, err error) {
+func signatureBase(r *http.Request, components []string, params string) (base, input string) {
 	var lines, names strings.Builder
 	for _, name := range components {
 		var value string
 		if derive := derivedComponents[name]; derive != nil {
 			value = derive(r)
-		} else if values := r.Header.Values(name); len(values) > 0 {
+		} else if values := r.Header.Values(name); len(values) > 0 && (name != "user-agent" || values[0] != "") {
 			value = strings.Join(values, ", ")
-		} else if strings.HasPrefix(name, "@") {
-			return "", "", invalid("the webhook has a signature that this version does not know", "set signatures")
-		} else {
+		} else { // it is not sent: net/http leaves an empty User-Agent out
 			continue
 		}
 		if names.Len() > 0 {
@@ -150,7 +157,7 @@ func signatureBase(r *http.Request, components []string, params string) (base, i
 		lines.WriteString(`"` + name + `": ` + value + "\n")
 	}
 	input = "(" + names.String() + ")" + params
-	return lines.String() + `"@signature-params": ` + input, input, nil
+	return lines.String() + `"@signature-params": ` + input, input
 }
 
 // signedRequest is what is signed of a POST with these headers.

@@ -42,9 +42,9 @@ func TestTheSignatureIsThatOfTheRFC(t *testing.T) {
 		{"B.2.6", []string{"date", "@method", "@path", "@authority", "content-type", "content-length"}, `;created=1618884473;keyid="test-key-ed25519"`,
 			func(base []byte) []byte { return ed25519.Sign(private.(ed25519.PrivateKey), base) }, "wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPiu4A0w6vuQv5lIp5WPpBKRCw=="},
 	} {
-		base, _, err := signatureBase(r, c.components, c.params)
-		if got := base64.StdEncoding.EncodeToString(c.sign([]byte(base))); err != nil || got != c.want {
-			t.Errorf("%s: signed %s, %v; of\n%s", c.name, got, err, base)
+		base, _ := signatureBase(r, c.components, c.params)
+		if got := base64.StdEncoding.EncodeToString(c.sign([]byte(base))); got != c.want {
+			t.Errorf("%s: signed %s; of\n%s", c.name, got, base)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package webhook
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -40,7 +41,10 @@ func (g *Signatures) NeedKey() bool {
 // HeaderNames are the headers that carry them, in the form of net/http.
 func (g *Signatures) HeaderNames() (names []string) {
 	if g != nil && g.HTTP != nil {
-		names = append(names, keySignatureInput, keyHTTPSignature, keyContentDigest)
+		names = append(names, keySignatureInput, keyHTTPSignature)
+		if slices.Contains(g.HTTP.components(), "content-digest") {
+			names = append(names, keyContentDigest)
+		}
 	}
 	if g != nil && g.HMAC != nil {
 		names = append(names, http.CanonicalHeaderKey(g.HMAC.scheme().header))

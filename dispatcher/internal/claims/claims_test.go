@@ -1,10 +1,12 @@
 package claims
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -268,10 +270,13 @@ func TestWhatWasDeliveredIsWrittenAfterAnOutage(t *testing.T) {
 func TestWhatIsWrittenLaterIsBounded(t *testing.T) {
 	inShop(t, func(t *testing.T, s *shop, here, _ *Claims) {
 		s.away = true
+		var told bytes.Buffer
+		here.log = slog.New(slog.NewTextHandler(&told, nil))
 		for i := range memorySize + 10 {
 			here.write(t.Context(), retry.Policy{}, Claim{Delivered: true, over: true, Claim: tables.Claim{Key: fmt.Sprint(i), Owner: "m"}})
 		}
 		want(t, "claims to be written", len(here.late), memorySize)
+		want(t, "claims of which the log says so", strings.Count(told.String(), "written_later=true"), memorySize)
 		asked := s.asked
 		here.Flush(t.Context())
 		want(t, "questions to a store that is away", s.asked-asked, 3)

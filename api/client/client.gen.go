@@ -3946,7 +3946,7 @@ type ClientInterface interface {
 
 	// WebhookKeys Public keys with which a webhook's messages are signed
 	//
-	// For its receiver; needs no key of the API. A JSON Web Key Set (RFC 7517) of the keys in force; `public_key` is the same key with `whpk_`, as Standard Webhooks
+	// For its receiver; needs no key of the API. Where no keys are set it is for this machine alone, as all of the API is. A JSON Web Key Set (RFC 7517) of the keys in force; `public_key` is the same key with `whpk_`, as Standard Webhooks
 	// writes it. Not served by a Functions app.
 	//
 	// Corresponds with GET /.well-known/webhook-keys/{id} (the `WebhookKeys` operationId).
@@ -4657,7 +4657,7 @@ type ClientInterface interface {
 
 // WebhookKeys Public keys with which a webhook's messages are signed
 //
-// For its receiver; needs no key of the API. A JSON Web Key Set (RFC 7517) of the keys in force; `public_key` is the same key with `whpk_`, as Standard Webhooks
+// For its receiver; needs no key of the API. Where no keys are set it is for this machine alone, as all of the API is. A JSON Web Key Set (RFC 7517) of the keys in force; `public_key` is the same key with `whpk_`, as Standard Webhooks
 // writes it. Not served by a Functions app.
 //
 // Corresponds with GET /.well-known/webhook-keys/{id} (the `WebhookKeys` operationId).
@@ -8773,7 +8773,7 @@ type ClientWithResponsesInterface interface {
 
 	// WebhookKeysWithResponse Public keys with which a webhook's messages are signed
 	//
-	// For its receiver; needs no key of the API. A JSON Web Key Set (RFC 7517) of the keys in force; `public_key` is the same key with `whpk_`, as Standard Webhooks
+	// For its receiver; needs no key of the API. Where no keys are set it is for this machine alone, as all of the API is. A JSON Web Key Set (RFC 7517) of the keys in force; `public_key` is the same key with `whpk_`, as Standard Webhooks
 	// writes it. Not served by a Functions app.
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -13955,7 +13955,7 @@ func (r ReadyzResponse) ContentType() string {
 
 // WebhookKeysWithResponse Public keys with which a webhook's messages are signed
 //
-// For its receiver; needs no key of the API. A JSON Web Key Set (RFC 7517) of the keys in force; `public_key` is the same key with `whpk_`, as Standard Webhooks
+// For its receiver; needs no key of the API. Where no keys are set it is for this machine alone, as all of the API is. A JSON Web Key Set (RFC 7517) of the keys in force; `public_key` is the same key with `whpk_`, as Standard Webhooks
 // writes it. Not served by a Functions app.
 //
 // Returns a wrapper object for the known response body format(s).

@@ -50,7 +50,7 @@ func newFront(t *testing.T, s *process) *front {
 			}
 			w = dropping{w, drops}
 		}
-		f.rotation.ServeHTTP(w, r)
+		f.ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() { f.CloseClientConnections(); f.Close() })
 	return f

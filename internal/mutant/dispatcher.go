@@ -27,7 +27,7 @@ var dispatcherPatches = []Patch{
 		"A copy is POSTed while the event's holder waits for a slow webhook."),
 	inDispatcher(aboutEvents, "delivered-claim-lapses", "if c.Delivered && until.After(c.Until) {", "if c.Delivered && until.Before(c.Until) {",
 		"A copy is POSTed to a webhook that has the event, while the message waits for its others."),
-	inDispatcher(aboutEvents, "own-done-claim-ignored", "if won && current.State != tables.Done {", "if won {",
+	inDispatcher(aboutEvents, "own-done-claim-ignored", "if won && current.State != tables.Done ||", "if won ||",
 		"A message that was delivered, and whose record was lost, is POSTed again."),
 	inDispatcher(aboutEvents, "other-body-is-duplicate", "case current.BodyHash != p.hash:", "case current.BodyHash == \"none\":",
 		"A message with other content is deleted unsent because its event id was used before."),

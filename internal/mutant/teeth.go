@@ -97,7 +97,7 @@ var teeth = []Patch{
 		"A replay whose message went with its queue stays replaying.", "swept", 6, ""),
 	atPoints("standstill-gives-up", "dispatcher", "case ends && (l.IsLost() || !expires && !l.Sure()):", "case ends && l == nil:",
 		"Who stood still for longer than its lease writes a dead letter of a message that the next holder delivers.", "^dead-letter$/^file$", "dead letters"),
-	inSim("copies-not-claimed", "dispatcher/internal/delivery", "if won && current.State != tables.Done {\n\t\treturn nil\n\t}", "if current.State != tables.Done {\n\t\treturn nil\n\t}",
+	inSim("copies-not-claimed", "dispatcher/internal/delivery", "if won && current.State != tables.Done || !won", "if current.State != tables.Done || !won",
 		"A copy of an event is POSTed while its holder is at work.", "copies", 6, ""),
 	inSim("record-after-delete", "dispatcher/internal/delivery", "h.recorded += del.Attempts + del.Excused\n", "if del.State == tables.Delivered {\n\t\t\tcontinue\n\t\t}\n\t\th.recorded += del.Attempts + del.Excused\n",
 		"A delivered message that comes back is POSTed again.", "redelivery", 3, ""),

@@ -59,6 +59,9 @@ type Breaker struct {
 	since      time.Time
 	until      time.Time // of the wait, or of the patience with a probe
 	wait       time.Duration
+	// tooMany is since when each probe was refused as too much, and hastened that the last one was.
+	tooMany  time.Time
+	hastened bool
 	// While half open: POSTs under way, and what came of the others.
 	flying, ok, failed int
 	firstOK            time.Time
@@ -147,19 +150,29 @@ func (b *Breaker) Open(s BreakerSettings, since, now time.Time, random float64) 
 	return true
 }
 
-// probeTooMany is the longest wait for a probe of a webhook that refuses with 429, or the part of the time for which it has been away: some messages may be
+// probeTooMany is the longest wait for a probe of a webhook that refuses with 429, or the part of the time for which it has refused so: some messages may be
 // over a quota of their own, and the next one not. A day's quota is not asked for thousands of times.
 const (
 	probeTooMany     = 10 * time.Second
 	probeTooManyPart = 60
 )
 
-// Hasten has the next probe come soon, of a webhook that is there and refuses what is too much.
-func (b *Breaker) Hasten(s BreakerSettings, now time.Time) {
-	if b.open && !b.probing {
-		b.wait = min(b.wait, max(probeTooMany, time.Duration(s.ProbeAfter), now.Sub(b.since)/probeTooManyPart))
-		b.until = earlier(b.until, now.Add(b.wait))
+// Hasten has the next probe come soon, of a webhook that is there and refuses what is too much, or no later than at the end of the wait that it names; 0 for none.
+func (b *Breaker) Hasten(s BreakerSettings, wait time.Duration, now time.Time) {
+	if !b.open || b.probing {
+		return
 	}
+	if b.tooMany.IsZero() {
+		b.tooMany = now
+	}
+	b.hastened = true
+	soon := max(probeTooMany, time.Duration(s.ProbeAfter))
+	most := max(soon, now.Sub(b.tooMany)/probeTooManyPart)
+	if wait > 0 {
+		most = min(most, max(soon, wait))
+	}
+	b.wait = min(b.wait, most)
+	b.until = earlier(b.until, now.Add(b.wait))
 }
 
 // Abort says that a POST that Allow allowed has no answer that counts: it was not
@@ -235,7 +248,11 @@ func (b *Breaker) trip(s BreakerSettings, since, now time.Time, random float64) 
 	if b.wait > spreadAfter { // until then their beginnings spread them
 		until = now.Add(jittered(b.wait, presetJitter, random))
 	}
-	*b = Breaker{open: true, generation: b.generation + 1, since: b.since, wait: b.wait, until: until}
+	tooMany := b.tooMany
+	if !b.hastened { // the failure before this one was another one
+		tooMany = time.Time{}
+	}
+	*b = Breaker{open: true, generation: b.generation + 1, since: b.since, wait: b.wait, until: until, tooMany: tooMany}
 }
 
 // spreadAfter is the longest wait for a probe without jitter: there would be no room for it

@@ -49,11 +49,51 @@ func TestAWebhookThatRefusesWith429IsProbedEachTenSeconds(t *testing.T) {
 			now = now.Add(time.Millisecond)
 			b.Report(s, generation, false, now, 0.5)
 			if tt.tooMany {
-				b.Hasten(s, now)
+				b.Hasten(s, 0, now)
 			}
 		}
 		if posts < tt.least || posts > tt.most {
 			t.Errorf("with 429 %v: %d POSTs in %s, want %d to %d", tt.tooMany, posts, tt.length, tt.least, tt.most)
 		}
+	}
+}
+
+// One refusal after a long outage says that the webhook is back, and is no long time of refusals. Nor is it asked later than it says itself.
+func TestARefusalAfterALongOutageIsAskedAgainSoon(t *testing.T) {
+	s := policy.DefaultFlow().Breaker
+	var b policy.Breaker
+	now := start
+	probe := func(tooMany bool, wait time.Duration) time.Duration {
+		for {
+			ok, _, generation := b.Allow(s, now)
+			if !ok {
+				now = b.Next(s, now)
+				continue
+			}
+			b.Report(s, generation, false, now, 0.5)
+			if tooMany {
+				b.Hasten(s, wait, now)
+			}
+			return b.Next(s, now).Sub(now)
+		}
+	}
+	for now.Before(start.Add(10 * time.Hour)) {
+		probe(false, 0)
+	}
+	if next := probe(true, 0); next > 10*time.Second {
+		t.Errorf("after an outage of ten hours and one 429 the next probe comes after %s", next)
+	}
+	for end := now.Add(10 * time.Hour); now.Before(end); {
+		probe(true, 0)
+	}
+	if next := probe(true, 0); next < 9*time.Minute {
+		t.Errorf("after ten hours of 429 the next probe comes after %s", next)
+	}
+	if next := probe(true, 30*time.Second); next > 30*time.Second {
+		t.Errorf("after a 429 that asks for 30 s the next probe comes after %s", next)
+	}
+	probe(false, 0)
+	if next := probe(true, 0); next > 10*time.Second {
+		t.Errorf("after another failure and one 429 the next probe comes after %s", next)
 	}
 }

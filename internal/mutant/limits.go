@@ -62,7 +62,7 @@ var limitPatches = []Patch{
 		"A webhook that answers 503 for good never uses up the attempts of a message.", "TestSeldomMessages"),
 	inLimits("403-with-a-wait-is-final", "policy", "!told && final(r.Status) && asked >= time.Second:", "!told && final(r.Status) && asked < 0:",
 		"A limit that is answered 403 and a wait is taken for a webhook that refuses everything, and is sent next to nothing.", "TestALimitThatIsAnswered403"),
-	inLimits("quota-is-asked-all-day", "policy", "now.Sub(b.since)/probeTooManyPart))", "0))",
+	inLimits("quota-is-asked-all-day", "policy", "now.Sub(b.tooMany)/probeTooManyPart)", "0)",
 		"A webhook whose day's quota is used up is sent 8,600 POSTs a day in vain.", "TestAWebhookThatRefusesWith429"),
 	inLimits("wait-is-cheap", "policy", ", paceStepWaits*p.noise.asked)", ")",
 		"A receiver that takes a POST in 50 ms and names a wait of a second loses a third of its limit, and half of it to two instances.", "NamesItsWait"),

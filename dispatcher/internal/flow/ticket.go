@@ -428,7 +428,7 @@ func (f *Flow) tookWithinHour(now time.Time) bool {
 // hasten has the next probe come soon where the last answer was no sign of a breakdown.
 func (f *Flow) hasten(s policy.Sign, now time.Time) {
 	if s.TooMany || s.Waits {
-		f.breaker.Hasten(f.settings.Breaker, now)
+		f.breaker.Hasten(f.settings.Breaker, s.Wait, now)
 	}
 }
 

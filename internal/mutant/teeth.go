@@ -167,6 +167,8 @@ var teeth = []Patch{
 		"A publish hangs while another process has the file locked.", "./internal/sqlite", "TestLockThatStaysIsBusy"),
 	inCase("c59-full-heals-too-soon", "internal/sqlite", "changed && (!errors.Is(before, queue.ErrFull) || time.Since(c.failedAt) >= fullFor)", "changed",
 		"A disk that is full counts as well because a small write fits.", "./internal/sqlite", "TestFullDiskIsAnErrorAndHeals"),
+	inCase("backlog-fills-disk", "internal/sqlite", "case free < reserve:", "case free < 1:",
+		"What fills the disk can't be delivered, since no record can be written.", "./internal/sqlite", "TestABacklogLeavesRoomForItsEnd"),
 	inCase("c67-unwritten-make-room", "dispatcher/internal/journal", "if len(m.byKey) <= memorySize && now-e.Value.(*remembered).at < memoryAge {\n\t\t\tbreak\n\t\t}\n\t\tdelete(m.byKey, m.written.Remove(e).(*remembered).key)\n\t}\n\tfor ; m.unwritten.Len() > memorySize; lost++ {", "if now-e.Value.(*remembered).at < memoryAge {\n\t\t\tbreak\n\t\t}\n\t\tdelete(m.byKey, m.written.Remove(e).(*remembered).key)\n\t}\n\tfor m.unwritten.Len() > 0 && len(m.byKey) > memorySize {",
 		"Records that wait for the store are lost and not counted.", "./dispatcher/internal/journal", "TestWhatWaitsForTheStoreIsNeverLostForWhatIsWritten"),
 	inCase("ended-unrecorded", "dispatcher/internal/journal", "return del.State == tables.Delivered || del.State == tables.DeadLettered", "return del.State == tables.Delivered",

@@ -1,12 +1,17 @@
 package sqlite
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/pushlease/pushlease/queue"
+	"github.com/pushlease/pushlease/tables"
 )
 
 const (
@@ -16,6 +21,13 @@ const (
 	// fullFor is how long the disk counts as full after a write that found it so: a small
 	// one may well succeed meanwhile.
 	fullFor = 5 * time.Second
+	// reserve is what is left free on the disk by what is published, so that what is there can be settled: each record needs
+	// room, also where the message is deleted then, and the log before it is written back.
+	reserve = 16 << 20
+	// reserveBack is what has to be free until something is accepted again.
+	reserveBack = reserve + reserve/4
+	// plenty is more than is written between two looks at the room.
+	plenty = 1 << 30
 )
 
 // condition is whether the file can be used: its names still lead to it, and the last
@@ -26,9 +38,14 @@ type condition struct {
 	told     func(err error)
 	files    openFiles
 	lookedAt time.Time
+	// room is how many bytes are free on the disk; false where that can't be told.
+	room func() (free uint64, known bool)
+	// short says that there is no plenty of it: every transaction looks then.
+	short bool
 
 	mu       sync.Mutex
 	taken    error // the files were taken away
+	scarce   error // so little room is left that nothing new is accepted
 	failed   error // the last write failed
 	failedAt time.Time
 	// sealed refuses every write, finishing ones too.
@@ -40,7 +57,8 @@ type condition struct {
 // newCondition is that of the files at abs, which have just been opened.
 func newCondition(path, abs string, told func(err error)) (*condition, error) {
 	files, err := identify(abs)
-	return &condition{path: path, told: told, files: files, lookedAt: time.Now()}, err
+	room := func() (uint64, bool) { return roomOn(filepath.Dir(abs)) }
+	return &condition{path: path, told: told, files: files, lookedAt: time.Now(), room: room}, err
 }
 
 func (c *condition) explain(err error) error { return explain(c.path, err) }
@@ -49,10 +67,7 @@ func (c *condition) explain(err error) error { return explain(c.path, err) }
 func (c *condition) fault() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.taken != nil {
-		return c.taken
-	}
-	return c.failed
+	return cmp.Or(c.taken, c.failed, c.scarce)
 }
 
 // gone is what is wrong when the files were taken away; nil when they were not.
@@ -77,6 +92,36 @@ func (c *condition) allows(operation string) error {
 		return nil
 	}
 	return c.taken
+}
+
+// accepts says why nothing new is taken for a queue; nil when it is. The copy of a dead letter is nothing new: its message goes.
+func (c *condition) accepts(queueName string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if strings.HasSuffix(queueName, tables.PoisonSuffix) {
+		return nil
+	}
+	return c.scarce
+}
+
+// lookForRoom notices that the disk is nearly full, and that it is not any more.
+func (c *condition) lookForRoom() {
+	free, known := c.room()
+	c.short = known && free < plenty
+	c.mu.Lock()
+	before := c.scarce
+	switch {
+	case !known || free >= reserveBack:
+		c.scarce = nil
+	case free < reserve:
+		// No error of the engine: who is refused by it breaks nobody's transaction.
+		c.scarce = fmt.Errorf("%w: the disk that holds %s has less than %d MB left, which are kept for delivering what is there, and nothing new is accepted: free some space", queue.ErrFull, c.path, reserve>>20)
+	}
+	now := c.scarce
+	c.mu.Unlock()
+	if (before == nil) != (now == nil) {
+		c.told(c.fault())
+	}
 }
 
 // noteEnd tells how a transaction ended; changed says whether it had something to write.
@@ -104,7 +149,11 @@ func (c *condition) noteEnd(err error, changed bool) {
 // they are back.
 func (c *condition) look(conn *connection) {
 	now := time.Now()
-	if now.Sub(c.lookedAt) < lookEvery {
+	due := now.Sub(c.lookedAt) >= lookEvery
+	if due || c.short {
+		c.lookForRoom()
+	}
+	if !due {
 		return
 	}
 	c.lookedAt = now

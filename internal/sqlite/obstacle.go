@@ -14,12 +14,8 @@ import (
 	engine "modernc.org/sqlite/lib"
 )
 
-const (
-	// leastRoom is less than a start and some messages take.
-	leastRoom = 4 << 20
-	// lookForLock is how often a lock is looked for within lockPatience.
-	lookForLock = 20 * time.Millisecond
-)
+// lookForLock is how often a lock is looked for within lockPatience.
+const lookForLock = 20 * time.Millisecond
 
 // The bytes that SQLite's processes lock (https://sqlite.org/src/file/src/os.h and os_unix.c).
 const (
@@ -40,14 +36,24 @@ func obstacle(ctx context.Context, path string, access func(string, uint32) erro
 			return &engineError{code: engine.SQLITE_READONLY, text: fmt.Sprintf("%s: %v", name, err)}
 		}
 	}
-	var disk unix.Statfs_t
-	if err := statfs(filepath.Dir(path), &disk); err == nil && disk.Blocks > 0 && disk.Bavail*uint64(disk.Bsize) < leastRoom {
-		return &engineError{code: engine.SQLITE_FULL, text: fmt.Sprintf("%d KiB are left", disk.Bavail*uint64(disk.Bsize)>>10)}
+	if free, known := room(filepath.Dir(path), statfs); known && free < reserve {
+		return &engineError{code: engine.SQLITE_FULL, text: fmt.Sprintf("%d KiB are left", free>>10)}
 	}
 	if holder := lockedFor(ctx, path); holder != 0 {
 		return &engineError{code: engine.SQLITE_BUSY, text: fmt.Sprintf("process %d has it locked", holder)}
 	}
 	return nil
+}
+
+// roomOn is how many bytes are free on the disk of a folder.
+func roomOn(folder string) (free uint64, known bool) { return room(folder, unix.Statfs) }
+
+func room(folder string, statfs func(string, *unix.Statfs_t) error) (free uint64, known bool) {
+	var disk unix.Statfs_t
+	if err := statfs(folder, &disk); err != nil || disk.Blocks == 0 {
+		return 0, false
+	}
+	return disk.Bavail * uint64(disk.Bsize), true
 }
 
 // lockedFor is the process that has had the file locked at each look within lockPatience; 0 for none.

@@ -116,6 +116,9 @@ func (q *leasedQueue) send(ctx context.Context, text []byte, opts queue.SendOpti
 		return queue.Sent{}, err
 	}
 	err = q.db.writeBy(ctx, false, m.call(), func(tx *tx) error {
+		if err := tx.w.condition.accepts(q.name); err != nil {
+			return err
+		}
 		if err := tx.insertMessage(m); err != nil {
 			return err
 		}

@@ -4589,7 +4589,7 @@ type ClientInterface interface {
 	//
 	// The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 	// ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-	// `first` `new` the new one's. Scope `admin`.
+	// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4600,7 +4600,7 @@ type ClientInterface interface {
 	//
 	// The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 	// ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-	// `first` `new` the new one's. Scope `admin`.
+	// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5770,7 +5770,7 @@ func (c *Client) EnableWebhook(ctx context.Context, id WebhookID, params *Enable
 //
 // The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 // ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-// `first` `new` the new one's. Scope `admin`.
+// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5791,7 +5791,7 @@ func (c *Client) RotateSecretWithBody(ctx context.Context, id WebhookID, params 
 //
 // The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 // ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-// `first` `new` the new one's. Scope `admin`.
+// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -9470,7 +9470,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 	// ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-	// `first` `new` the new one's. Scope `admin`.
+	// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -9481,7 +9481,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 	// ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-	// `first` `new` the new one's. Scope `admin`.
+	// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14934,7 +14934,7 @@ func (c *ClientWithResponses) EnableWebhookWithResponse(ctx context.Context, id 
 //
 // The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 // ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-// `first` `new` the new one's. Scope `admin`.
+// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14951,7 +14951,7 @@ func (c *ClientWithResponses) RotateSecretWithBodyWithResponse(ctx context.Conte
 //
 // The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 // ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-// `first` `new` the new one's. Scope `admin`.
+// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

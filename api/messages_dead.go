@@ -45,17 +45,27 @@ func (a *API) deadLettersOf(ctx context.Context, deliveries []tables.Delivery) (
 	return dead, nil
 }
 
-// lettersBeingMade are those dead letters that are there, of the few deliveries in a list that are being dead-lettered.
-func (a *API) lettersBeingMade(ctx context.Context, deliveries []tables.Delivery) (dead []tables.DeadLetter, err error) {
+// lettersInList is how many dead letters are looked for, each by its id, for one page of a list.
+const lettersInList = 20
+
+// lettersBeingMade are those dead letters that are there, of the few deliveries in a list that are being dead-lettered. Of more than
+// lettersInList, and where one can't be read, the list tells what is on record.
+func (a *API) lettersBeingMade(ctx context.Context, deliveries []tables.Delivery) (dead []tables.DeadLetter) {
+	asked := 0
 	for _, d := range deliveries {
 		if d.State != tables.DeadLettering || d.DeadLetterID == "" {
 			continue
 		}
-		if dead, err = a.alsoDead(ctx, dead, d.DeadLetterID); err != nil {
-			return nil, err
+		found, err := a.alsoDead(ctx, dead, d.DeadLetterID)
+		if err != nil {
+			break
+		}
+		dead = found
+		if asked++; asked == lettersInList {
+			break
 		}
 	}
-	return dead, nil
+	return dead
 }
 
 // alsoDead adds the dead letter of this id, if it is there.

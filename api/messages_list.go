@@ -41,11 +41,7 @@ func (a *API) listMessages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return web.ListFault("list the messages", err)
 	}
-	dead, err := a.lettersBeingMade(r.Context(), ds)
-	if err != nil {
-		return err
-	}
-	now := time.Now()
+	dead, now := a.lettersBeingMade(r.Context(), ds), time.Now()
 	views := make([]messageRowView, len(ds))
 	for i, d := range ds {
 		views[i] = messageRowView{

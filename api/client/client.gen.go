@@ -4051,7 +4051,7 @@ type ClientInterface interface {
 
 	// ListMessages List where messages stand
 	//
-	// A row for each message and webhook, or for the message as a whole, as it stands now; those that were put on their queue on the newest UTC day first. Within a day a SQLite file has what was recorded last first, and Azure storage no order. A page looks at some thousands of rows at most: `stopped_early` says that it ended there, and the next one goes on. On Azure a page takes up to 20 storage transactions, and one for each row that was once in the state asked for, also where the delivery has gone on since and is not shown. What is held or waits and is surely gone from its queue has the state `lost`, and what is being dead-lettered and has its dead letter already `dead_lettered`; a filter finds both by the state on record. Messages that nothing was recorded of, such as those on a queue without a webhook, are not here. Scope `read`.
+	// A row for each message and webhook, or for the message as a whole, as it stands now; those that were put on their queue on the newest UTC day first. Within a day a SQLite file has what was recorded last first, and Azure storage no order. A page looks at some thousands of rows at most: `stopped_early` says that it ended there, and the next one goes on. On Azure a page takes up to 20 storage transactions, and one for each row that was once in the state asked for, also where the delivery has gone on since and is not shown, and one for each of the first 20 that are being dead-lettered. What is held or waits and is surely gone from its queue has the state `lost`, and what is being dead-lettered and has its dead letter already `dead_lettered`; a filter finds both by the state on record. Messages that nothing was recorded of, such as those on a queue without a webhook, are not here. Scope `read`.
 	//
 	// Corresponds with GET /api/v1/messages (the `ListMessages` operationId).
 	ListMessages(ctx context.Context, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4589,7 +4589,7 @@ type ClientInterface interface {
 	//
 	// The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 	// ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-	// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
+	// `first` `new` the new one's. Of HTTP message signatures, and of headers that have room for one, such as GitHub's, there is this first one alone: let the receiver know both secrets. Scope `admin`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4600,7 +4600,7 @@ type ClientInterface interface {
 	//
 	// The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 	// ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-	// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
+	// `first` `new` the new one's. Of HTTP message signatures, and of headers that have room for one, such as GitHub's, there is this first one alone: let the receiver know both secrets. Scope `admin`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4882,7 +4882,7 @@ func (c *Client) ListInstances(ctx context.Context, reqEditors ...RequestEditorF
 
 // ListMessages List where messages stand
 //
-// A row for each message and webhook, or for the message as a whole, as it stands now; those that were put on their queue on the newest UTC day first. Within a day a SQLite file has what was recorded last first, and Azure storage no order. A page looks at some thousands of rows at most: `stopped_early` says that it ended there, and the next one goes on. On Azure a page takes up to 20 storage transactions, and one for each row that was once in the state asked for, also where the delivery has gone on since and is not shown. What is held or waits and is surely gone from its queue has the state `lost`, and what is being dead-lettered and has its dead letter already `dead_lettered`; a filter finds both by the state on record. Messages that nothing was recorded of, such as those on a queue without a webhook, are not here. Scope `read`.
+// A row for each message and webhook, or for the message as a whole, as it stands now; those that were put on their queue on the newest UTC day first. Within a day a SQLite file has what was recorded last first, and Azure storage no order. A page looks at some thousands of rows at most: `stopped_early` says that it ended there, and the next one goes on. On Azure a page takes up to 20 storage transactions, and one for each row that was once in the state asked for, also where the delivery has gone on since and is not shown, and one for each of the first 20 that are being dead-lettered. What is held or waits and is surely gone from its queue has the state `lost`, and what is being dead-lettered and has its dead letter already `dead_lettered`; a filter finds both by the state on record. Messages that nothing was recorded of, such as those on a queue without a webhook, are not here. Scope `read`.
 //
 // Corresponds with GET /api/v1/messages (the `ListMessages` operationId).
 func (c *Client) ListMessages(ctx context.Context, params *ListMessagesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5770,7 +5770,7 @@ func (c *Client) EnableWebhook(ctx context.Context, id WebhookID, params *Enable
 //
 // The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 // ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
+// `first` `new` the new one's. Of HTTP message signatures, and of headers that have room for one, such as GitHub's, there is this first one alone: let the receiver know both secrets. Scope `admin`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5791,7 +5791,7 @@ func (c *Client) RotateSecretWithBody(ctx context.Context, id WebhookID, params 
 //
 // The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 // ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
+// `first` `new` the new one's. Of HTTP message signatures, and of headers that have room for one, such as GitHub's, there is this first one alone: let the receiver know both secrets. Scope `admin`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -8898,7 +8898,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListMessagesWithResponse List where messages stand
 	//
-	// A row for each message and webhook, or for the message as a whole, as it stands now; those that were put on their queue on the newest UTC day first. Within a day a SQLite file has what was recorded last first, and Azure storage no order. A page looks at some thousands of rows at most: `stopped_early` says that it ended there, and the next one goes on. On Azure a page takes up to 20 storage transactions, and one for each row that was once in the state asked for, also where the delivery has gone on since and is not shown. What is held or waits and is surely gone from its queue has the state `lost`, and what is being dead-lettered and has its dead letter already `dead_lettered`; a filter finds both by the state on record. Messages that nothing was recorded of, such as those on a queue without a webhook, are not here. Scope `read`.
+	// A row for each message and webhook, or for the message as a whole, as it stands now; those that were put on their queue on the newest UTC day first. Within a day a SQLite file has what was recorded last first, and Azure storage no order. A page looks at some thousands of rows at most: `stopped_early` says that it ended there, and the next one goes on. On Azure a page takes up to 20 storage transactions, and one for each row that was once in the state asked for, also where the delivery has gone on since and is not shown, and one for each of the first 20 that are being dead-lettered. What is held or waits and is surely gone from its queue has the state `lost`, and what is being dead-lettered and has its dead letter already `dead_lettered`; a filter finds both by the state on record. Messages that nothing was recorded of, such as those on a queue without a webhook, are not here. Scope `read`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -9470,7 +9470,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 	// ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-	// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
+	// `first` `new` the new one's. Of HTTP message signatures, and of headers that have room for one, such as GitHub's, there is this first one alone: let the receiver know both secrets. Scope `admin`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -9481,7 +9481,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 	// ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-	// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
+	// `first` `new` the new one's. Of HTTP message signatures, and of headers that have room for one, such as GitHub's, there is this first one alone: let the receiver know both secrets. Scope `admin`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -14152,7 +14152,7 @@ func (c *ClientWithResponses) ListInstancesWithResponse(ctx context.Context, req
 
 // ListMessagesWithResponse List where messages stand
 //
-// A row for each message and webhook, or for the message as a whole, as it stands now; those that were put on their queue on the newest UTC day first. Within a day a SQLite file has what was recorded last first, and Azure storage no order. A page looks at some thousands of rows at most: `stopped_early` says that it ended there, and the next one goes on. On Azure a page takes up to 20 storage transactions, and one for each row that was once in the state asked for, also where the delivery has gone on since and is not shown. What is held or waits and is surely gone from its queue has the state `lost`, and what is being dead-lettered and has its dead letter already `dead_lettered`; a filter finds both by the state on record. Messages that nothing was recorded of, such as those on a queue without a webhook, are not here. Scope `read`.
+// A row for each message and webhook, or for the message as a whole, as it stands now; those that were put on their queue on the newest UTC day first. Within a day a SQLite file has what was recorded last first, and Azure storage no order. A page looks at some thousands of rows at most: `stopped_early` says that it ended there, and the next one goes on. On Azure a page takes up to 20 storage transactions, and one for each row that was once in the state asked for, also where the delivery has gone on since and is not shown, and one for each of the first 20 that are being dead-lettered. What is held or waits and is surely gone from its queue has the state `lost`, and what is being dead-lettered and has its dead letter already `dead_lettered`; a filter finds both by the state on record. Messages that nothing was recorded of, such as those on a queue without a webhook, are not here. Scope `read`.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -14934,7 +14934,7 @@ func (c *ClientWithResponses) EnableWebhookWithResponse(ctx context.Context, id 
 //
 // The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 // ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
+// `first` `new` the new one's. Of HTTP message signatures, and of headers that have room for one, such as GitHub's, there is this first one alone: let the receiver know both secrets. Scope `admin`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -14951,7 +14951,7 @@ func (c *ClientWithResponses) RotateSecretWithBodyWithResponse(ctx context.Conte
 //
 // The new secret signs at once, and is in this answer and never again. The old ones sign beside it until the overlap
 // ends, so each request carries one signature per secret. Some libraries read the first signature only: it is the old secret's, until the overlap ends, or with
-// `first` `new` the new one's. Of HTTP message signatures there is this first one alone. Scope `admin`.
+// `first` `new` the new one's. Of HTTP message signatures, and of headers that have room for one, such as GitHub's, there is this first one alone: let the receiver know both secrets. Scope `admin`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

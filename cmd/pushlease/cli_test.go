@@ -191,7 +191,7 @@ func TestErrorsAreJSONWhereTheOutputIs(t *testing.T) {
 
 func TestAnUnknownCommandSaysWhatThereIs(t *testing.T) {
 	for args, want := range map[string]string{
-		"cues": "dead-letters, demo", "cues --help": "dead-letters, demo", "queue halt": "list, show", "webhooks halt": "delete, disable", "send --help": "", "webhooks --help": "",
+		"cues": "dead-letters, demo", "cues --help": "dead-letters, demo", "queue halt": "delete, list, peek, show", "webhooks halt": "delete, disable", "send --help": "", "webhooks --help": "",
 	} {
 		if r := execute(t, "", strings.Fields(args)...); (r.code == exitUsage) != (want != "") || !strings.Contains(r.err, want) {
 			t.Errorf("%s: %+v, want %q", args, r, want)

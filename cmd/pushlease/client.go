@@ -43,7 +43,7 @@ type client struct {
 
 // addFlags adds the flags that all commands have that talk to a server.
 func (c *client) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.server, "server", "", "URL of the server (default $"+serverEnv+", else "+defaultServer+"); an API key is read from $"+apiKeyEnv+", and the function key of an Azure Functions app from $"+functionsKeyEnv)
+	cmd.Flags().StringVar(&c.server, "server", "", "URL of the server (default $"+serverEnv+", else the context in use, else "+defaultServer+"); an API key is read from $"+apiKeyEnv+", and the function key of an Azure Functions app from $"+functionsKeyEnv)
 	cmd.Flags().StringVar(&c.context, "context", "", "name of the server (pushlease context list shows them)")
 	c.addFlag(cmd)
 }

@@ -222,6 +222,7 @@ func (c *listenCommand) run(cmd *cobra.Command, _ []string) error {
 	}
 	if keys := cmd.InOrStdin(); isTerminal(keys) && !slices.Contains(c.secretFiles, "-") {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "r and Enter sends the last one again")
+		readInBackground()
 		go c.develop.keys(cmd.Context(), keys, cmd.ErrOrStderr(), opts.Secrets, rc) // ends with the process
 	}
 	if err := serve(); err != nil {

@@ -40,7 +40,7 @@ func (d *develop) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&d.url, "url", "", "with --queue, where the server reaches this receiver (default: this machine, which needs serve --dev)")
 	flags.StringVar(&d.save, "save", "", "save what comes as samples for trigger, in this folder")
 	flags.Lookup("save").NoOptDefVal = defaultSamples
-	flags.StringVar(&d.server, "server", "", "with --queue, URL of the server (default $"+serverEnv+", else "+defaultServer+")")
+	flags.StringVar(&d.server, "server", "", "with --queue, URL of the server (default $"+serverEnv+", else the context in use, else "+defaultServer+")")
 }
 
 // check refuses flags that contradict each other.
@@ -158,7 +158,11 @@ func (d *develop) register(cmd *cobra.Command, l net.Listener, secret string) (r
 	if err := a.into(&made); err != nil {
 		return nil, err
 	}
-	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Webhook %s of the queue %s is registered until this ends\n", oneLine(made.ID), oneLine(d.queue))
+	base, _, err := d.target()
+	if err != nil {
+		return nil, err
+	}
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Webhook %s of the queue %s is registered at %s until this ends\n", oneLine(made.ID), oneLine(d.queue), oneLine(base))
 	ctx := context.WithoutCancel(cmd.Context())
 	return func() error {
 		if _, err := d.do(ctx, request{method: http.MethodDelete, path: webhookPath(made.ID)}); err != nil {

@@ -272,7 +272,7 @@ func newWebhooksRotateCommand() *cobra.Command {
 	var overlap, first, secretFile, ifMatch string
 	cmd := &cobra.Command{
 		Use:   "rotate-secret WEBHOOK-ID",
-		Short: "Make a new secret; the old ones sign on for a while",
+		Short: "Make a new secret; the old ones sign on for a while, in which receivers know both",
 		Example: `  pushlease webhooks rotate-secret wh_abc
   pushlease webhooks rotate-secret wh_abc --overlap 0s   # a secret has leaked`,
 		Args: oneWebhook,
@@ -314,7 +314,7 @@ func newWebhooksRotateKeyCommand() *cobra.Command {
 		Short: "Make a new key of Ed25519; the old ones sign on for a while",
 		Long: `Makes a new key of Ed25519. Its public half is served at once. Until the overlap ends
 v1a signs with every key, and an HTTP message signature is made with the oldest alone,
-since published verifiers want one signature: receivers know both keys meanwhile.`,
+since published verifiers want one signature: let receivers know both keys meanwhile.`,
 		Example: `  pushlease webhooks rotate-signing-key wh_abc
   pushlease webhooks rotate-signing-key wh_abc --overlap 0s   # a key has leaked`,
 		Args: oneWebhook,

@@ -78,14 +78,15 @@ have the same --idempotency-key; scripts are better served by "webhooks put".`,
 func newWebhooksPutCommand() *cobra.Command {
 	c, f := &client{}, &webhookFlags{}
 	cmd := &cobra.Command{
-		Use:   "put WEBHOOK-ID --queue QUEUE --url URL",
+		Use:   "put ID --queue QUEUE --url URL",
 		Short: "Register a webhook under an id of your own, or replace what it says",
 		Long: `Registers a webhook under the id (letters, digits, hyphens, underscores), or makes the one
 that has it what the flags say: what no flag names has its default. The secret stays, and
-so does disabled. The same command may run with each deployment.`,
+so does disabled. The same command may run with each deployment. A name is no id here: put
+with the name of a webhook registers another one.`,
 		Example: `  pushlease webhooks put billing --queue orders --url https://example.com/hook
   pushlease webhooks put billing --from webhook.json`,
-		Args: oneWebhook,
+		Args: arguments(1, 1, "the id of one webhook, which you choose or which it has; its name won't do"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			body, err := f.whole(cmd)
 			if err != nil {

@@ -175,7 +175,7 @@ function testCard(view, c) {
 const sent = (r) => [`${r.method} ${r.url}`, ...Object.entries(r.headers).sort().map(([name, value]) => `${name}: ${value}`), '', r.body].join('\n');
 
 async function rotate(view, c) {
-  const yes = await confirm({ title: 'Rotate the secret?', ok: 'Rotate', danger: true, body: [h('p', null, 'A new secret signs at once, beside the old one, for 24 hours. Give the new one to the receiver within that time.')] });
+  const yes = await confirm({ title: 'Rotate the secret?', ok: 'Rotate', danger: true, body: [h('p', null, 'A new secret signs at once, beside the old one, for 24 hours. Let the receiver know both within that time: a signature that there can be one of only is the old one\'s until then.')] });
   if (!yes) return;
   const answered = await c.act('The secret is rotated.', 'POST', `${view.api}/rotate-secret`, { overlap: '24h' });
   if (answered) await showSecret(answered.secret);

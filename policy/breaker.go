@@ -130,7 +130,7 @@ func (b *Breaker) Report(s BreakerSettings, generation uint64, ok bool, now time
 		return took
 	}
 	if b.ok++; b.ok == 1 {
-		b.firstOK = now
+		b.firstOK, b.hastened = now, false // what it refused before counts no more
 		return true
 	}
 	if b.ok < rampPosts && now.Sub(b.firstOK).Abs() < rampTime {

@@ -96,4 +96,16 @@ func TestARefusalAfterALongOutageIsAskedAgainSoon(t *testing.T) {
 	if next := probe(true, 0); next > 10*time.Second {
 		t.Errorf("after another failure and one 429 the next probe comes after %s", next)
 	}
+	for end := now.Add(10 * time.Hour); now.Before(end); {
+		probe(true, 0)
+	}
+	now = b.Next(s, now)
+	_, _, generation := b.Allow(s, now)
+	b.Report(s, generation, true, now, 0.5)
+	_, _, generation = b.Allow(s, now)
+	b.Report(s, generation, false, now, 0.5)
+	b.Hasten(s, 0, now)
+	if next := b.Next(s, now).Sub(now); next > 10*time.Second {
+		t.Errorf("after ten hours of 429, a message that was taken and one 429 the next probe comes after %s", next)
+	}
 }

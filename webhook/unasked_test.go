@@ -257,6 +257,8 @@ func TestAHostThatSpokeUnaskedGetsAConnectionForEachRequest(t *testing.T) {
 				for range 3 {
 					wantAnswer(t, s.Send(t.Context(), w, message("{}")), 200)
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				if len(conns) != 4 {
 					t.Errorf("requests by connection: %v, want 4 connections", conns)
 				}

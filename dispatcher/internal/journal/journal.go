@@ -84,7 +84,7 @@ func (j *Journal) Record(ctx context.Context, rec tables.Record) {
 	j.lose(j.memory.remember(rec, false))
 }
 
-// hasEnded reports whether the message may be deleted once this is on record.
+// hasEnded reports whether a delivery was delivered or dead-lettered: its message may be deleted once that is on record.
 func hasEnded(del tables.Delivery) bool {
 	return del.State == tables.Delivered || del.State == tables.DeadLettered
 }
